@@ -124,7 +124,8 @@ def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
     mine = _mine(profile, rank, process, consumers)
     if len(lane) and profile.is_script and profile.summed is None:
         is_handed = bool(len(lanes) and unjoined)
-        waits, initial = with_own_passes(profile, waits, lane, mine, is_handed=is_handed)
+        helps = mine[profile.spans["process"]]
+        waits, initial = with_own_passes(profile, waits, lane, helps, is_handed=is_handed)
     steps = loops[lane_keys(loops) == lane] if len(lane) else loops[:0]
     blocked = steps[steps["kind"] == Kind.BLOCKED]
     blocked_ns = int((blocked["end_ns"] - blocked["start_ns"]).sum())
@@ -406,12 +407,11 @@ def with_own_passes(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the waits of a thread with what it got without a loader, and those of initial loads.
 
-    ``key`` is its lane, ``mine`` the processes that work for it. One that ``is_handed`` what
-    others draw from loaders has that of what it blocks for alone.
+    ``key`` is its lane, ``mine`` marks spans of processes that work for it. One that ``is_handed``
+    what others draw from loaders has that of what it blocks for alone.
     """
-    spans = profile.spans[(profile.spans["flags"] & Flag.DEVICE) == 0]
-    is_lane = lane_keys(spans) == key
-    lane, others = spans[is_lane], spans[~is_lane & mine[spans["process"]]]
+    spans, lanes = profile.spans, lane_keys(profile.spans)
+    lane = spans[(lanes == key) & ((spans["flags"] & Flag.DEVICE) == 0)]
     used = outermost(lane, USES)
     initial = _initial(profile, waits, used)
     numbered = spans if is_handed else waits
@@ -420,12 +420,12 @@ def with_own_passes(
     reads = _reads(profile, lane, READS)
     own = None
     if len(used):
-        kinds = {Kind.BLOCKED} if is_handed else {Kind.BLOCKED, *READS}
-        # Of what it blocks for nobody knows that it is data where nobody else loads any.
-        loads = is_one_of(others["kind"], READS - {Kind.LOCK}) & ~_of_interpreter(profile, others)
-        some = _reads(profile, lane, kinds if loads.any() else kinds - {Kind.BLOCKED})
+        kinds = set() if is_handed else set(READS)
+        if (lane["kind"] == Kind.BLOCKED).any() and _loads(profile, (lanes != key) & mine):
+            kinds.add(Kind.BLOCKED)
         has_initial = bool(initial.any())
-        own = _own_pass(lane, waits, some, int(used["start_ns"][0]), has_initial=has_initial)
+        some, start_ns = _reads(profile, lane, kinds), int(used["start_ns"][0])
+        own = _own_pass(lane, waits, some, start_ns, has_initial=has_initial)
     if own is not None:
         own["sample"] = number
         own["batch"][own["batch"] >= 0] += first
@@ -491,6 +491,12 @@ def _reads(profile: RunData, lane: NDArray[Any], kinds: Iterable[Kind]) -> NDArr
     reads = outermost(reads, {*kinds, *AROUND})
     timed = is_one_of(reads["kind"], kinds) & (reads["end_ns"] > reads["start_ns"])
     return reads[timed]
+
+
+def _loads(profile: RunData, among: Marks) -> bool:
+    """Tell whether any of some spans reads data: else what a loop blocks for may be anything."""
+    spans = profile.spans[among & is_one_of(profile.spans["kind"], READS - {Kind.LOCK})]
+    return not _of_interpreter(profile, spans).all()
 
 
 def _of_interpreter(profile: RunData, spans: NDArray[Any]) -> Marks:

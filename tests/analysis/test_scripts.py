@@ -737,20 +737,22 @@ def test_what_a_thread_waits_for_that_trains_on_unrecorded_batches_is_not_known(
     assert "What its steps waited for is not known; 14 ns between them are in question." in said
 
 
-@pytest.mark.parametrize("thread", [0, 1], ids=["processes", "threads"])
+@pytest.mark.parametrize("producer", ["child", "consumer", "thread"])
 @pytest.mark.parametrize(
     ("producers", "step_ns"), [(1, 300), (1, 700), (3, 200), (5, 150), (8, 20), (2, 900)]
 )
-def test_what_producers_do_while_a_loop_blocks_is_what_it_waits_for(producers, step_ns, thread):
+def test_what_producers_do_while_a_loop_blocks_is_what_it_waits_for(producers, step_ns, producer):
     script, waited, put, n_steps = Script(), [], 0, 60
     free = [70 * each for each in range(producers)]
     left: list[int] = []  # when each batch was taken: a full queue of 4 holds producers back
     for number in range(n_steps):
         each = free.index(min(free))
         start = max(free[each], left[number - 4] if number >= 4 else 0)
-        lane = CONSUMER if thread else ("child", each)
-        put = max(put, script.work(lane, start, {Kind.READ: 600, Kind.DECODE: 250},
-                                   thread=thread and each + 1, batch=number))  # fmt: skip
+        lane, thread = ((producer, each), 0) if producer != "thread" else (CONSUMER, each + 1)
+        of = {"batch": number, "thread": thread}
+        put = max(put, script.work(lane, start, {Kind.READ: 600, Kind.DECODE: 250}, **of))
+        if producer == "consumer":  # which has a loader of its own
+            script.wait(number, start, put, "consumer", lane=lane, sample=each, epoch=0)
         free[each] = put + 150  # of which nobody knows
         if free[each] > script.now:
             waited.append(free[each] - script.now)
