@@ -86,7 +86,7 @@ def _putting(original: Callable[..., None]) -> Callable[..., None]:
 
 def _starting(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     def start(self: Any) -> bool:
-        starts, recording = original(self), session._current
+        starts, recording = original(self), _recording()
         handed_ns = None if recording is None else getattr(recording.waiting, "handed_ns", None)
         if recording is not None and handed_ns is not None:
             recording.waiting.handed_ns = None
@@ -117,15 +117,13 @@ def _handing(original: Callable[..., None], *, once: bool = False) -> Callable[.
             recording.waiting.held = None
         handed = _items_of(self).setdefault(id(item), deque())
         handed.append(held)  # before anybody can take it
-        is_there = False
         try:
             original(self, item, *args, **kwargs)
-            is_there = True
-        finally:
-            if not is_there:
-                handed.remove(held)
-            elif once:
-                recording.waiting.handed_ns = recording.clock.now_ns()
+        except BaseException:
+            handed.remove(held)
+            raise
+        if once:
+            recording.waiting.handed_ns = recording.clock.now_ns()
         return None
 
     return hand
