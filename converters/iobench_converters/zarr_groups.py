@@ -40,7 +40,6 @@ from iobench.stores import (
     write_atomically,
 )
 from iobench_converters.zarr_metadata import (
-    ArrayLayout,
     ZarrOptions,
     array_metadata,
     check_folders,
@@ -104,8 +103,8 @@ class ZarrFormat:
             ]
             offsets.append(np.concatenate([offset for offset, _ in result], axis=1))
             lengths.append(np.concatenate([length for _, length in result], axis=1))
-        of_arrays = [a.n_chunks if a.is_encoded else 1 for a in arrays]
-        files = np.repeat(np.arange(len(arrays)), of_arrays)
+        starts = [array.extent for array in arrays]
+        files = np.searchsorted(starts, np.arange(arrays[-1].extents.stop), side="right") - 1
         table = ExtentTable.of_shards(
             path, manifest.shards, offsets, np.concatenate(lengths), file_numbers=files
         )
@@ -206,7 +205,7 @@ def shard_place(shard: int, grid: Sequence[int], shape: Sequence[int]) -> tuple[
 
 
 def shard_names(
-    arrays: Sequence[ArrayLayout], shard: int, grid: Sequence[int], shape: Sequence[int]
+    arrays: Sequence[ChunkedArray], shard: int, grid: Sequence[int], shape: Sequence[int]
 ) -> list[str]:
     """Return the files of a shard, from the store's folder: one shard spans all but samples."""
     place = shard_place(shard, grid, shape)
@@ -216,7 +215,7 @@ def shard_names(
 class ZarrWriter(ShardWriter):
     """Writes one shard of every array."""
 
-    def __init__(self, path: Path, plan: ShardPlan, arrays: Sequence[ArrayLayout]) -> None:
+    def __init__(self, path: Path, plan: ShardPlan, arrays: Sequence[ChunkedArray]) -> None:
         grid = [*plan.sample_grid.values()]
         box = shard_shape(grid, plan.full_n_samples)
         super().__init__(path, plan, shard_names(arrays, plan.number, grid, box))
@@ -235,7 +234,7 @@ class ZarrWriter(ShardWriter):
 
 
 def _stored(
-    layout: ArrayLayout, rows: NDArray[Any]
+    layout: ChunkedArray, rows: NDArray[Any]
 ) -> tuple[Sequence[Any], NDArray[np.int64], NDArray[np.uint32]]:
     """Return samples as they are in the file of their array: buffers, lengths, checksums."""
     n_samples, n_each = len(rows), layout.n_samples
@@ -254,7 +253,7 @@ def _stored(
     return pieces, lengths, np.repeat(crcs, n_each, axis=0)[:n_samples]
 
 
-def _cut(layout: ArrayLayout, rows: NDArray[Any]) -> NDArray[Any]:
+def _cut(layout: ChunkedArray, rows: NDArray[Any]) -> NDArray[Any]:
     """Return the chunks of samples, (rows of chunks, chunks, samples of one, ...).
 
     What is beyond the edges is zero.
@@ -274,7 +273,7 @@ def _cut(layout: ArrayLayout, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_extents(
-    path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, capacity: int
+    path: Path, file: ShardFile, array: ChunkedArray, *, n_samples: int, capacity: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return offset and length of the extents of each sample of a shard: (samples, extents).
 
@@ -315,18 +314,19 @@ class ChunkDecoder:
     Where chunks hold several samples, of all of these side by side.
     """
 
-    def __init__(self, spec: SampleSpec, arrays: tuple[ArrayLayout, ...]) -> None:
+    def __init__(self, spec: SampleSpec, arrays: tuple[ChunkedArray, ...]) -> None:
         self.spec, self.arrays = spec, arrays
         # What does not change from sample to sample is worked out once: small samples notice.
         self.chunk_samples = arrays[0].n_samples
-        self._slices: dict[str, slice] = {}
-        self._extents: list[tuple[ArrayLayout, tuple[slice, ...], Decode]] = []
-        for name, array in zip(spec.names, arrays, strict=True):
-            first, decode = len(self._extents), array.codecs.decoder(array.dtype.itemsize)
+        self._extents: list[tuple[ChunkedArray, tuple[slice, ...], Decode]] = []
+        for array in arrays:
+            decode = array.codecs.decoder(array.dtype.itemsize)
             boxes = list(array.boxes()) if array.is_encoded else [()]
             self._extents += [(array, box, decode) for box in boxes]
-            self._slices[name] = slice(first, len(self._extents))
-        self._are_views = [not array.is_encoded and array.n_chunks == 1 for array in arrays]
+        self._by_name = {
+            name: (array, array.extents, not array.is_encoded and array.n_chunks == 1)
+            for name, array in zip(spec.names, arrays, strict=True)
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ChunkDecoder, (self.spec, self.arrays)
@@ -334,9 +334,7 @@ class ChunkDecoder:
     def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the arrays; raise StoreError where the bytes are not those of a sample."""
         result: dict[str, NDArray[Any]] = {}
-        for (name, some), array, is_view in zip(
-            self._slices.items(), self.arrays, self._are_views, strict=True
-        ):
+        for name, (array, some, is_view) in self._by_name.items():
             if is_view:
                 data = _sized(array, raw[some.start])
                 result[name] = np.frombuffer(data, array.dtype).reshape(array.shape)
@@ -347,18 +345,9 @@ class ChunkDecoder:
 
     def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
         """Return where the arrays lie, None where chunks are encoded or several a sample."""
-        if not all(self._are_views):
+        if not all(is_view for *_, is_view in self._by_name.values()):
             return None
         return FieldLayout.of_views(raw, self(raw), is_tagged=False)
-
-    def chunked_arrays(self) -> tuple[ChunkedArray, ...]:
-        """Return the variables; `iobench.stores.fields.ChunkedDecoder`."""
-        return tuple(
-            ChunkedArray(
-                name, array.shape, array.chunk, array.dtype.str, some.start, array.is_encoded
-            )
-            for (name, some), array in zip(self._slices.items(), self.arrays, strict=True)
-        )
 
     def decode_chunk(self, number: int, data: memoryview, out: NDArray[np.uint8]) -> None:
         """Write the numbers of one encoded chunk."""
@@ -366,9 +355,9 @@ class ChunkDecoder:
 
     def decode_array(self, name: str, chunks: Sequence[memoryview]) -> NDArray[Any]:
         """Return a variable of all samples of its chunks, side by side."""
-        array = self.arrays[self.spec.names.index(name)]
+        array, some, _ = self._by_name[name]
         rows = np.empty((array.n_samples, *array.shape), dtype=array.dtype)
-        for number, data in enumerate(chunks, self._slices[name].start):
+        for number, data in enumerate(chunks, some.start):
             self._decode(number, data, rows)
         return rows
 
@@ -393,7 +382,7 @@ class ChunkDecoder:
             target[...] = chunk[(slice(None), *(slice(0, n) for n in target.shape[1:]))]
 
 
-def _sized(array: ArrayLayout, data: memoryview) -> memoryview:
+def _sized(array: ChunkedArray, data: memoryview) -> memoryview:
     if len(data) != array.n_chunks * array.chunk_nbytes:
         raise StoreError(f"{len(data)} bytes are not one sample of {array.folder}")
     return data

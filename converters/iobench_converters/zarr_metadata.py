@@ -10,7 +10,6 @@ the real libraries read them is tested.
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from iobench.stores import (
     MOST_NBYTES,
     NO_CODECS,
     SHUFFLES,
+    ChunkedArray,
     CodecChain,
     decodable_attributes,
     is_local,
@@ -32,11 +32,11 @@ from iobench.stores import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from iobench.coordinates import Coordinate
-    from iobench.samples import SampleSpec, Variable
+    from iobench.samples import SampleSpec
     from iobench.stores import StoreLabels
 
 CODEC: Final = "codec"
@@ -86,56 +86,7 @@ class ZarrOptions:
         return cls(parse_codecs(options.get(CODEC, "none")), lengths, int(number))
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayLayout:
-    """One array of the group; shapes are those of one sample."""
-
-    folder: str  # its name in the group
-    variable: Variable  # what it holds
-    chunk: tuple[int, ...]  # of an inner chunk
-    n_samples: int = 1  # of a chunk
-    codecs: CodecChain = NO_CODECS
-
-    @property
-    def is_encoded(self) -> bool:
-        """Whether each chunk is an extent; else all of a sample are one."""
-        return bool(self.codecs.codecs) or self.n_samples > 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array without the dimensions of samples."""
-        return self.variable.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the stored numbers."""
-        return np.dtype(self.variable.dtype)
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Chunks of one sample along each dimension."""
-        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
-
-    @property
-    def n_chunks(self) -> int:
-        """Chunks of one sample."""
-        return math.prod(self.grid)
-
-    @property
-    def chunk_nbytes(self) -> int:
-        """Bytes of the numbers of a chunk; those at the edge are stored in full."""
-        return self.n_samples * math.prod(self.chunk) * self.dtype.itemsize
-
-    def boxes(self) -> Iterator[tuple[slice, ...]]:
-        """Yield where in the array each chunk of a sample lies, in the order of the index."""
-        for place in np.ndindex(*self.grid):
-            yield tuple(
-                slice(p * c, min((p + 1) * c, n))
-                for p, c, n in zip(place, self.chunk, self.shape, strict=True)
-            )
-
-
-def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ...]:
+def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ChunkedArray, ...]:
     """Return the arrays that hold the samples of a spec."""
     known = {name for variable in spec for name in variable.dims}
     if unknown := sorted(set(options.inner_chunk) - known):
@@ -143,7 +94,7 @@ def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ..
             f"format zarr: inner-chunk={unknown[0]}=...: no variable has that dimension, there "
             f"are {', '.join(sorted(known))}"
         )
-    arrays = []
+    arrays, extent = [], 0
     for number, variable in enumerate(spec):
         if not variable.nbytes:
             raise SampleError(
@@ -160,7 +111,7 @@ def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ..
             min(length, options.inner_chunk.get(name, length))
             for length, name in zip(variable.shape, variable.dims, strict=True)
         )
-        array = ArrayLayout(folder, variable, chunk, options.chunk_samples, options.codecs)
+        array = ChunkedArray(variable, chunk, folder, options.chunk_samples, options.codecs, extent)
         if options.codecs.codecs and array.chunk_nbytes > MOST_NBYTES:
             raise OptionError(
                 f"format zarr: a chunk of {array.chunk_nbytes} bytes of {folder} is more than "
@@ -172,6 +123,7 @@ def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ..
                 "elementsize does not divide; leave elementsize out"
             )
         arrays.append(array)
+        extent = array.extents.stop
     return tuple(arrays)
 
 
@@ -186,13 +138,13 @@ def _is_usable(name: str) -> bool:
     return is_plain and is_part and is_same and len(name.encode()) <= MAX_FOLDER_NBYTES
 
 
-def is_free(name: str, arrays: Sequence[ArrayLayout]) -> bool:
+def is_free(name: str, arrays: Sequence[ChunkedArray]) -> bool:
     """Return whether an array beside these can be called so, on any file system."""
     folders = {array.folder.casefold() for array in arrays}
     return _is_usable(name) and name.casefold() not in folders
 
 
-def check_folders(path: Path, arrays: Sequence[ArrayLayout]) -> None:
+def check_folders(path: Path, arrays: Sequence[ChunkedArray]) -> None:
     """Raise StoreError where the file system has one folder for names that differ by case."""
     for one, other in combinations([array.folder for array in arrays], 2):
         is_near = one.casefold() == other.casefold() and is_local(path)
@@ -207,7 +159,7 @@ def check_folders(path: Path, arrays: Sequence[ArrayLayout]) -> None:
 
 
 def array_metadata(
-    array: ArrayLayout, labels: StoreLabels, *, shard: Sequence[int]
+    array: ChunkedArray, labels: StoreLabels, *, shard: Sequence[int]
 ) -> dict[str, Any]:
     """Return the metadata of an array, of whose samples a full shard is such a box."""
     dtype, variable = array.dtype, array.variable

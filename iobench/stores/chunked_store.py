@@ -72,10 +72,7 @@ class StoredSamples:
         self._store, self._checks = store, ExtentChecks(store) if verify else None
         decoder = store.decoder
         self._n_each = decoder.chunk_samples
-        self._extents = {
-            each.name: slice(each.extent, each.extent + each.n_chunks)
-            for each in decoder.chunked_arrays()
-        }
+        self._extents = {each.variable.name: each.extents for each in decoder.arrays}
         self.chunk_cache = chunk_cache or DecodedChunks((self._n_each,))
 
     def __reduce__(self) -> tuple[Any, ...]:

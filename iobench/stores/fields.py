@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import msgspec
 import numpy as np
 
+from iobench.stores.codec_chain import NO_CODECS, CodecChain
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from iobench.samples import Variable
 
 
 class FieldPart(msgspec.Struct, frozen=True):
@@ -100,38 +104,71 @@ def _tiled(parts: list[FieldPart], nbytes: int) -> tuple[FieldPart, ...] | None:
 
 
 class ChunkedArray(msgspec.Struct, frozen=True):
-    """A variable in chunks of one shape, in C order, numbers in C order."""
+    """A variable in chunks of one shape, in C order; those at the edge are stored in full.
 
-    name: str  # of the variable
-    shape: tuple[int, ...]
-    chunk: tuple[int, ...]  # of the whole array, and of each chunk; those at the edge are as large
-    dtype: str  # as stored
-    extent: int  # the first of its extents of a sample
-    is_encoded: bool  # then each chunk is an extent; else one has them all, as memory has them
+    Shapes are those of one sample.
+    """
+
+    variable: Variable  # as stored
+    chunk: tuple[int, ...]
+    folder: str = ""  # its name in the container
+    n_samples: int = 1  # of a chunk
+    codecs: CodecChain = NO_CODECS
+    extent: int = 0  # the first of its extents of a sample
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether each chunk is an extent; else all of a sample are one, as memory has them."""
+        return bool(self.codecs.codecs) or self.n_samples > 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array without the dimensions of samples."""
+        return self.variable.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the stored numbers."""
+        return np.dtype(self.variable.dtype)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Chunks of one sample along each dimension."""
+        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks of one sample."""
+        return math.prod(self.grid)
+
+    @property
+    def extents(self) -> slice:
+        """Which extents of a sample are its own."""
+        return slice(self.extent, self.extent + (self.n_chunks if self.is_encoded else 1))
 
     @property
     def chunk_nbytes(self) -> int:
         """Bytes of the numbers of a chunk."""
-        return math.prod(self.chunk) * np.dtype(self.dtype).itemsize
+        return self.n_samples * math.prod(self.chunk) * self.dtype.itemsize
 
-    @property
-    def n_chunks(self) -> int:
-        """Chunks of a sample."""
-        return math.prod(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
+    def boxes(self) -> Iterator[tuple[slice, ...]]:
+        """Yield where in the array each chunk of a sample lies, in the order of the index."""
+        for place in np.ndindex(*self.grid):
+            yield tuple(
+                slice(p * c, min((p + 1) * c, n))
+                for p, c, n in zip(place, self.chunk, self.shape, strict=True)
+            )
 
 
 @runtime_checkable
 class ChunkedDecoder(Protocol):
     """A decoder of samples in chunks, each to be had without the others."""
 
+    arrays: tuple[ChunkedArray, ...]  # the variables of a sample
     chunk_samples: int  # that share a chunk
 
     def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the arrays of all samples of some chunks, side by side."""
-        ...
-
-    def chunked_arrays(self) -> tuple[ChunkedArray, ...]:
-        """Return the variables of a sample."""
         ...
 
     def decode_chunk(self, number: int, data: memoryview, out: NDArray[np.uint8]) -> None:

@@ -197,7 +197,7 @@ class StoredVariable:
     def __init__(self, array: ChunkedArray, cut: PatchCut, start: int = 0) -> None:
         self.array, self.cut = array, cut
         self.start = start  # where in its extent it begins, if it is not encoded
-        steps = [*array.chunk[1:], np.dtype(array.dtype).itemsize]
+        steps = [*array.chunk[1:], array.dtype.itemsize]
         self.strides = tuple(math.prod(steps[axis:]) for axis in range(len(array.chunk)))
 
     def ranges(
@@ -258,10 +258,10 @@ def find_arrays(source: StoreSource, patches: PatchPlaces) -> list[StoredVariabl
             for part in parts:
                 if part.name:
                     v = cuts[part.name].variable
-                    array = ChunkedArray(v.name, v.shape, v.shape, v.dtype, number, False)
+                    array = ChunkedArray(v, v.shape, extent=number)
                     arrays.append(StoredVariable(array, cuts[v.name], part.start))
     elif layout is None and isinstance(store.decoder, ChunkedDecoder):
-        arrays = [StoredVariable(each, cuts[each.name]) for each in store.decoder.chunked_arrays()]
+        arrays = [StoredVariable(each, cuts[each.variable.name]) for each in store.decoder.arrays]
     each_nbytes = REQUEST_NBYTES if source.is_remote else COPY_NBYTES
     cost = patches.part.nbytes + len(arrays) * each_nbytes
     return arrays if cost < source.spec.nbytes * (DECODE_FACTOR if layout is None else 1) else []
@@ -299,7 +299,7 @@ class BoxReader:
                 sample, corner = int(samples[row]), corners[row].tolist()
                 places = list(self._table.places(sample))
                 for each in self._arrays:
-                    target = stored[each.array.name][row, ...].reshape(each.cut.sizes)
+                    target = stored[each.array.variable.name][row, ...].reshape(each.cut.sizes)
                     yield from each.ranges(sample, places, corner, target, gap_nbytes)
 
         if self._files is None:
