@@ -102,7 +102,7 @@ def write_store(
         manifest,
         checksums=[crc for info in finished for crc in info.checksums],
         n_samples=shard_n_samples,
-        index=SampleIndex(spec, range(len(samples))),
+        index=SampleIndex(spec, range(len(samples)), positions=range(len(samples))),
     )
     return fmt.open(path, read_manifest(path))
 

@@ -27,7 +27,6 @@ from iobench.samples import SampleSpec, Variable, Window
 from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import open_store
 from iobench.testing import write_store
-from iobench.windows import place_windows
 
 N, Y, X = 10, 9, 14
 SPEC = SampleSpec(
@@ -147,14 +146,11 @@ def test_batches_are_what_numpy_makes_of_whole_samples(
         spec, samples_of(spec), fmt, options=options, shards=shards, encoding=encoding
     )
     monkeypatch.setattr(sample_patches, "is_cached", lambda *_: is_cached)
-    placed = place_windows([float(n) for n in range(N)], WINDOW)
     means = {each: MEANS[each] for each in MEANS if each in spec.names}
     for change, kinds in CHANGES.items():
         if "processes" in change and (is_cached or name != "numpy"):
             continue
         given: dict[str, Any] = dict(kinds)
-        if "window" in given:
-            given["window"] = placed
         if "normalise" in given:
             given["normalise"] = means
         loader = iobench.loader(store, 3, shuffle=True, seed=2, threads=2, **given)
