@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from iobench.datasets.contract import Dataset, SampleIndex, make_sample
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.setup_processes import run_jobs
 from iobench.errors import IobenchError
 from iobench.testing.stores import answer_of_fork
 
@@ -82,8 +84,8 @@ class DatasetTests:
             assert list(getattr(again, name)) == list(getattr(index, name)), name
 
     @pytest.mark.timeout(120)
-    def test_a_forked_child_makes_the_same(self, dataset: Dataset, index: SampleIndex) -> None:
-        """A worker that is forked makes the samples of its parent, and disturbs none of them."""
+    def test_another_process_makes_the_same(self, dataset: Dataset, index: SampleIndex) -> None:
+        """A forked child and one that has the pickle alone make the samples of their parent."""
         expected = make_sample(dataset, index.where[0])
 
         def differ() -> list[str]:
@@ -91,6 +93,8 @@ class DatasetTests:
 
         assert answer_of_fork(differ) == [], "sample 0 of a forked child differs"
         assert differ() == [], "sample 0 differs after a fork"
+        [(_, fresh)] = run_jobs(partial(make_sample, dataset), [index.where[0]], processes=0)
+        assert other_arrays(fresh, expected) == [], "sample 0 of a new process differs"
 
     @pytest.mark.parametrize("left", [0.5, 0.0, -1], ids=["cut short", "empty", "missing"])
     def test_damage_is_named_and_nothing_else_is_read(

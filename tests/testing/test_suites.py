@@ -8,6 +8,8 @@ import importlib
 import inspect
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +18,26 @@ import numpy as np
 import pytest
 
 import iobench.testing
-from iobench.datasets.contract import SampleIndex
+from iobench.datasets import SampleIndex
+from iobench.datasets.locate import FileLocator
+from iobench.errors import SampleError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.registry import installed_findings
 from iobench.report.document import Section, sentences
 from iobench.samples import SampleSpec, Variable
-from iobench.testing import FindingTests
+from iobench.testing import DatasetTests, FindingTests
 from iobench.testing.datasets import check_positions
 from iobench.testing.findings import READ_NS, STEP_NS
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from iobench.analysis.run import Run
+    from iobench.datasets import Arrays, Locator, Raw
     from iobench.findings.contract import Finding
+    from iobench.samples import Sample
 
 
 def test_every_public_name_is_there_and_the_clock_needs_no_pytest() -> None:
@@ -68,6 +74,75 @@ def test_positions_are_in_order_within_each_row(positions: Any, rows: Any, is_ri
         return
     with pytest.raises(AssertionError):
         check_positions(index)
+
+
+# ---- datasets
+
+SPEC = SampleSpec((Variable("x", (2, 3), "<f4", ("y", "x")),))
+BUFFER = np.zeros((2, 3), "<f4")
+
+
+class Days:
+    """A file a day; the mistake is one that authors make."""
+
+    fused = ()
+
+    def __init__(self, mistake: str) -> None:
+        self.mistake = mistake
+        self.helper: Any = (lambda: None) if mistake == "lambda" else None
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        splits = {"train": [0, 9]} if self.mistake == "split" else {}
+        names = ["one"] if self.mistake == "names" else ()
+        return SampleIndex(SPEC, list(map(str, files)), splits, names)
+
+    def read(self, where: str) -> Raw:
+        return [] if self.mistake == "fused" else [Path(where).read_bytes()]
+
+    def decode(self, raw: Raw, where: str) -> Arrays:
+        content = b"".join(raw).ljust(24, b"0")  # a damaged file goes unnoticed
+        return {"x": np.frombuffer(content, "<f4").reshape(2, 3)}
+
+    def preprocess(self, arrays: Arrays, where: str) -> Sample:
+        values = {
+            "dtype": lambda x: x.astype("f8"),
+            "shape": lambda x: x[: 2 - where.endswith("1.f4")],
+            "random": lambda x: x + np.random.default_rng().random(dtype="f4"),
+            "buffer": lambda x: np.multiply(x, 2, out=BUFFER),
+        }.get(self.mistake, lambda x: x)(arrays["x"])
+        return {"y" if self.mistake == "key" else "x": values}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("dtype", "<f8"),
+        ("shape", r"<f4 \(1, 3\)"),
+        ("key", "got .'y'."),
+        ("random", "copy differs"),
+        ("buffer", "written over"),
+        ("fused", "'fused'"),
+        ("split", "split train"),
+        ("names", "a name"),
+        ("lambda", "pickle"),
+        ("damage", "no error"),
+    ],
+)
+def test_mistakes_in_a_dataset_are_found(
+    mistake: str, message: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    files = [tmp_path / f"{day}.f4" for day in range(3)]
+    for day, file in enumerate(files):
+        np.full((2, 3), day + 1, "<f4").tofile(file)
+    dataset, locator = Days(mistake), FileLocator(cache_dir=tmp_path)
+    index = dataset.samples(files, locator)
+    suite: Any = DatasetTests()
+    check = partial(suite.test_it_keeps_the_contract, dataset, files, locator, index)
+    if mistake == "damage":
+        damage = suite.test_damage_is_named_and_nothing_else_is_read
+        check = partial(damage, dataset, files, locator, tmp_path_factory, 0.5)
+    with pytest.raises((AssertionError, SampleError, AttributeError), match=message):
+        check()
 
 
 # ---- findings
