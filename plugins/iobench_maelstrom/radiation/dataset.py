@@ -203,9 +203,7 @@ class Radiation(archive.RadiationFiles, Recipe):
         if key["prefix"] != INPUTS_PREFIX:
             names = OUTPUTS
         variables = [_stored(FIELDS[name], random_key) for name in names]
-        dims = {dim for each in variables for dim in each.dims}
         lengths = {COLUMN: plan.n_steps, **archive.LENGTHS}
-        lengths = {dim: length for dim, length in lengths.items() if dim in dims}
         return StandInFile(variables, random_key, lengths=lengths)
 
 
