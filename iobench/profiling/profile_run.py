@@ -56,6 +56,7 @@ from iobench.recording.process_io import ProcessIo, unit_costs
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
 from iobench.recording.this_process import machine, package_versions, thread_settings
 from iobench.sources.opening import open_source
+from iobench.staging.stage import staged_copy
 from iobench.storage.file_systems import counts_device_reads, near_places
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
 from iobench.storage.probe import probe_run, probe_seconds
@@ -378,6 +379,7 @@ class Settings(msgspec.Struct, frozen=True):
             "cold_known": counts_device_reads(one.files),
             "unit_costs": dict(self.unit_costs),
             "store": one.store,
+            "staged_copy": _staged_copy(one.store),
             "split": ", ".join(splits) or None,
             "windows": one.windows,
             "machine": {**machine(), "memory_nbytes": psutil.virtual_memory().total},
@@ -409,6 +411,13 @@ class Settings(msgspec.Struct, frozen=True):
             reads = epoch_reads(dataset, self.samples.index.where, max(1, one.workers))
             facts["epoch"] = None if reads is None else msgspec.structs.asdict(reads)
         return facts
+
+
+def _staged_copy(store: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what the copy that is read says of how it was staged; None of what is no copy."""
+    path = None if store is None else store.get("path")
+    copy = None if path is None or is_url(path) else staged_copy(path)
+    return None if copy is None else copy.to_dict()
 
 
 def _expects_order(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from iobench.report.run_report import RunReport
 
-JSON_VERSION: Final = 4
+JSON_VERSION: Final = 3
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
 FACTS: Final = (
     "kind", "name", "command", "dataset", "format", "framework", "label", "stand_in", "tiny",

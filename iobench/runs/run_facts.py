@@ -162,6 +162,14 @@ class NearPlaces(msgspec.Struct, frozen=True):
         return at if at in self.shared else None
 
 
+class StagedFacts(msgspec.Struct, frozen=True):
+    """How the copy that a profile reads was staged."""
+
+    source: str = ""
+    copied_nbytes: Nbytes = 0
+    seconds: float = 0.0
+
+
 class RunFacts(msgspec.Struct, frozen=True):
     """What ``run.json`` says of a run, parsed once; what it does not say has the default."""
 
@@ -198,6 +206,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     storage_probed: str | None = None  # before or after the run
     storage_after: Any = None
     no_storage_probe: str | None = None
+    staged_copy: StagedFacts | None = None
     near: NearPlaces | None = None
     chunks: ChunkFacts | None = None
     epoch: EpochReads | None = None  # over all samples of original files

@@ -8,6 +8,7 @@ from iobench.analysis.run import Run
 from iobench.findings.batch_digests import delivered_samples
 from iobench.findings.compare import ENERGY, last_figures
 from iobench.findings.energy import energy_j
+from iobench.findings.utilisation import utilisation
 from iobench.recording.kinds import Family, Kind
 from iobench.report.suite_words import OWN
 
@@ -23,7 +24,7 @@ STAGE_KINDS: Final = [
 METRICS: Final = (
     # of a step of the optimiser, else of a batch
     *("step_s", "wait_s", "exposed_share", "samples_per_s", "bytes_per_s"),
-    "utilisation",  # of an accelerator at most: what is no wait
+    "utilisation",  # by MLPerf Storage's formula
     *("run_s", "start_s"),  # the whole run; until its first batch
     *("read_bytes_per_byte", "forward_s", "backward_s"),
     *("energy_j", "convert_s", "store_bytes", "max_relative_error"),
@@ -42,6 +43,7 @@ def figures_of_run(path: Path) -> tuple[dict[str, float], RunFacts, str | None]:
     rank = run.of_rank()
     exposure, facts = rank.exposure, rank.about
     part = exposure.judged
+    used = utilisation(rank)
     values: dict[str, float | None] = {
         "step_s": _mean_s(part.step),
         "wait_s": _mean_s(part.wait),
@@ -51,7 +53,7 @@ def figures_of_run(path: Path) -> tuple[dict[str, float], RunFacts, str | None]:
         "read_bytes_per_byte": part.read_per_byte,
         "run_s": exposure.whole.wall_ns / 1e9,
         "start_s": exposure.startup_ns / 1e9,
-        "utilisation": part.accelerator_utilisation if exposure.has_compute else None,
+        "utilisation": None if used is None else used.fraction,
         ENERGY: energy_j([rank]),
         **_stages(part),
         **_store(facts),

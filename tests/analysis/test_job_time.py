@@ -10,9 +10,12 @@ from schedules import Script
 
 from iobench.analysis.exposure_figures import PARTS, job_of_ranks
 from iobench.analysis.run import Run
+from iobench.findings.staging import staging_of, staging_of_job
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 from tests.support.sketched_runs import CONSUMER
 
 LAUNCHER = ProcessFacts(pid=1, ppid=0, host="here", role="launcher", ended="exit 0")
@@ -200,3 +203,53 @@ def test_whatever_overlaps_the_parts_add_up(drawn, imports, exits):
     edges = np.sort(np.array(imports[: len(imports) // 2 * 2], dtype=np.int64))
     job, _ = job_of(script, exit_ns=exits, imports_ns=edges.reshape(-1, 2).tolist())
     assert min(times(job).values(), default=0) > 0
+
+
+# Staging, beside the epochs after it.
+
+COPIER = 2
+"""A thread beside the loop."""
+EPOCH_NS = 5 * 70 + 3
+"""Five batches of 60 ns and 10 ns of compute, and the end of the epoch."""
+
+
+def staged(*copies, epochs, begins=0):
+    """Return a script that copies (thread, start, end), and trains on batches of 70 ns."""
+    script = Script()
+    for thread, start, end in copies:
+        script.add(CONSUMER, Kind.STAGE_IN, start, end, nbytes=1_000, thread=thread)
+    script.now = begins
+    loader = script.loader(gradients=True)
+    for _ in range(epochs):
+        script.train(loader, 5)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("copies", "epochs", "staged_ns", "epoch_ns"),
+    [
+        (((0, 100, 400), (COPIER, 200, 600)), 3, 500, EPOCH_NS),
+        (((COPIER, 690, 775),), 2, 85, EPOCH_NS),  # beside the first epoch
+        (((COPIER, 690, 775),), 1, 85, None),
+    ],
+)
+def test_staging_stands_beside_the_epochs_after_it(copies, epochs, staged_ns, epoch_ns):
+    of = staging_of(staged(*copies, epochs=epochs, begins=700).open().of_rank())
+    assert (of.staged_ns, of.nbytes) == (staged_ns, 1_000 * len(copies))
+    assert (of.epoch_ns, of.staging_to_epoch) == (epoch_ns, epoch_ns and staged_ns / epoch_ns)
+
+
+def test_what_is_not_known_of_staging_is_not_said():
+    script = staged((0, 0, 10), epochs=1, begins=15)
+    script.add(CONSUMER, Kind.STAGE_IN, 5, 20, nbytes=-1)
+    run = script.open()
+    of = staging_of(run.of_rank())
+    assert (of.nbytes, of.epoch_ns) == (None, None)
+    assert "T_staging / T_epoch is unknown" in TerminalRenderer().render(report_document([run]))
+    assert staging_of(staged(epochs=1).open().of_rank()) is None
+
+
+def test_a_job_has_the_longest_staging_and_the_bytes_of_all():
+    ranks = [staged((0, 0, ns), epochs=1, begins=400).open().of_rank() for ns in (100, 300)]
+    job = staging_of_job([staging_of(each) for each in ranks])
+    assert (job.staged_ns, job.nbytes) == (300, 2_000)

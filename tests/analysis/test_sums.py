@@ -1,9 +1,9 @@
-"""The invariants of the definition on random runs; a test's number is the invariant's.
+"""The 20 invariants of the definition on random runs; a test's number is the invariant's.
 
 Those that are not here: 12 (test_devices.py), 13 and 14 (recording/test_span_reader.py,
 recording/test_full_disk.py, test_damaged_runs.py), 15 and 17 (torch/test_data_loader_spans.py,
-torch/test_data_loader_same.py), 16 (test_replay.py), and 20, which is that of a second
-implementation by the definition (support/reference.py). There is no 18.
+torch/test_data_loader_same.py), 16 (test_replay.py), 18 (test_utilisation.py), and 20,
+which is that of a second implementation by the definition (support/reference.py).
 """
 
 from fractions import Fraction

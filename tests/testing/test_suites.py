@@ -150,8 +150,10 @@ def test_mistakes_in_a_dataset_are_found(
 OURS = {each.name: each for each in installed_findings()}
 MORE: dict[str, dict[str, Any]] = {
     "storage": {},
+    "mlperf_utilisation": {},
     "replay": {},
     "next_steps": {},
+    "staging": {"kind": Kind.STAGE_IN},
     "device": {"kind": Kind.FORWARD, "batch": 0, "flags": Flag.DEVICE | Flag.DETAIL, "thread": 1},
 }
 """What a run needs beside four batches for a finding to have something to say of it."""
