@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Place = tuple[int, ...]
 """Where a chunk is in the grid of chunks."""
+MOST_CHUNKS: Final = 1 << 28
 ABSENT: Final = (1 << 64) - 1
 """Offset and length of a chunk that a shard does not hold."""
 
@@ -135,13 +136,19 @@ def _nbytes(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def check_known(file: str, variable: ChunkedVariable) -> None:
-    """Raise FileFormatError of a variable that is not read here."""
+    """Raise FileFormatError of a variable that is not read here, or claims too many chunks."""
     if variable.why_unread:
         is_zarr = variable.folder != ""
         write = "xarray.open_zarr(OLD).to_zarr(NEW)" if is_zarr else "h5repack -f GZIP=4 OLD NEW"
         raise FileFormatError(
             f"{file}: variable {variable.name!r} has no known chunks ({variable.why_unread}); "
             f"leave it out with --variables, or write it again: {write}"
+        )
+    lengths = zip(variable.shape, variable.chunk, strict=False)
+    if (n_chunks := math.prod(-(-n // max(1, length)) for n, length in lengths)) > MOST_CHUNKS:
+        raise FileFormatError(
+            f"{file}: variable {variable.name!r} claims {n_chunks} chunks, expected {MOST_CHUNKS} "
+            "at most; leave it out with --variables, or fetch it again"
         )
 
 

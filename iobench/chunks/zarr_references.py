@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from iobench.chunks.chunked_variable import MOST_CHUNKS
 from iobench.chunks.library_chunks import file_errors
 from iobench.chunks.zarr_store import (
     ARRAY2,
@@ -46,7 +47,6 @@ INLINE: Final = "base64:"
 PER_FILE: Final = "record_size"
 """Of Parquet references: how many chunks a file of them tells of."""
 COLUMNS: Final = ["path", "offset", "size", "raw"]
-MOST_CHUNKS: Final = 1 << 28
 
 
 class _Place(NamedTuple):
