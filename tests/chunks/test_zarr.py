@@ -324,7 +324,7 @@ def test_samples_for_which_no_memory_is_taken(tmp_path, length):
     path = version_2(tmp_path / "s", shape=[length, 1], chunks=[3, 1], dtype="|i1")
     with pytest.raises(FileFormatError, match=f"claims {length} samples along y"):
         opened(path)
-    path = version_2(tmp_path / "wide", shape=[4, length], chunks=[3, 3], dtype="|i1")
+    path = version_2(tmp_path / "wide", shape=[4, 2**31], chunks=[3, 3], dtype="|i1")
     with pytest.raises(FileFormatError, match=r"variable 'v' claims \d+ chunks"):
         opened(path)
 
