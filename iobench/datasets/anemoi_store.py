@@ -136,8 +136,6 @@ class AnemoiDataset(ChunkedSamples):
                 "store": {"name": self._path.name, "fingerprint": store.fingerprint},
                 "options": {"select": self._select or None},
                 "missing_dates": dates[is_missing].astype(str).tolist(),
-                "field_shape": own.get("field_shape"),
-                "frequency": own.get("frequency"),
             },
             meteorology=SampleLabels(("time",), tuple(coordinates), {}, kept),
         )

@@ -84,7 +84,6 @@ class ComparedStore(msgspec.Struct, frozen=True):
             "path": str(self.store.path),
             "target": None if self.target is None else mask_words([self.target])[0],
             "probe": False,
-            "reused": True,
             "convert_s": None,
             "nbytes": manifest.nbytes,
             "n_samples": len(self.store),
@@ -523,7 +522,6 @@ def _open_probe(
     if tally.n_written and not tally.n_resumed:  # one run made it all
         note_conversion(path, took_s)
     facts = {
-        "reused": not tally.n_written,
         "convert_s": took_s if tally.n_written else conversion_s(path),
         "probe": len(store) < len(source.index),
     }
