@@ -18,7 +18,7 @@ from iobench.analysis.loop import USES
 from iobench.analysis.partition import Pieces, leaf_pieces, pieces_inside
 from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns, releases_by_turn
 from iobench.analysis.stage_table import StageTable, find_lanes
-from iobench.analysis.time_intervals import overlap_ns
+from iobench.analysis.time_intervals import overlap_ns, union
 from iobench.recording.kinds import HANDOVER_KINDS, WAITING_KINDS, WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
@@ -106,6 +106,10 @@ def _charge_compute(lanes: Lanes, stage: Integers, deliveries: Deliveries, ledge
     )
     ledger.between_ns[known] = until_ns[known] - deliveries.delivered_ns[known]
     np.subtract.at(ledger.between_ns, known[delivery], length)
+    ends = union(*(lanes.ends[name].astype(np.int64) for name in ("start_ns", "end_ns")))
+    delivery, _, length = pieces_inside(*ends, deliveries.delivered_ns[known], until_ns[known])
+    np.add.at(ledger.ending_ns, known[delivery], length)
+    ledger.between_ns[known] -= ledger.ending_ns[known]
 
 
 def _forward_ns(lanes: Lanes, deliveries: Deliveries) -> Integers:

@@ -13,6 +13,7 @@ from iobench.analysis.counters import cpu_cost_of
 from iobench.analysis.deliveries import STARTUP
 from iobench.analysis.exposure_figures import (
     BEFORE_FORWARD,
+    ENDING,
     ComputeStage,
     DecodedChunkFigures,
     Exposure,
@@ -239,7 +240,8 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
 def _between(run: RankRun, chosen: Marks, left_ns: Integers) -> dict[str, int | None]:
     """Return what lies between loader and model, by generator; None where that is not known."""
     names = run.deliveries.generator
-    between_ns = np.minimum(run.ledger.between_ns, np.maximum(left_ns, 0))
+    ending_ns = np.minimum(run.ledger.ending_ns, np.maximum(left_ns, 0))
+    between_ns = np.minimum(run.ledger.between_ns, np.maximum(left_ns, 0) - ending_ns)
     result: dict[str, int | None] = {}
     for name in dict.fromkeys(names[chosen & (run.deliveries.batch >= 0)].tolist()):
         known = between_ns[chosen & (names == name) & (between_ns >= 0)]
@@ -247,6 +249,8 @@ def _between(run: RankRun, chosen: Marks, left_ns: Integers) -> dict[str, int | 
             result[name or BEFORE_FORWARD] = int(known.sum())
         elif name:
             result[name] = None
+    if (ended_ns := int(ending_ns[chosen].sum())) > 0:
+        result[ENDING] = ended_ns
     return result
 
 

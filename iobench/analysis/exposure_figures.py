@@ -21,6 +21,8 @@ PARTS: Final = (
 )  # fmt: skip
 BEFORE_FORWARD: Final = "loop before the forward pass"
 """What lies between loader and model where no generator does."""
+ENDING: Final = "ending a loader's workers"
+"""And what of that is of an iterator that was left, and not kept for further batches."""
 LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 """Parts that go into getting data."""
 NEARLY: Final = 0.95

@@ -28,7 +28,7 @@ class Ledger:
     ``stages``.
     """
 
-    __slots__ = ("between_ns", "stages", *TABLES)
+    __slots__ = ("between_ns", "ending_ns", "stages", *TABLES)
 
     busy_ns: Integers  # work of loading,
     exposed_ns: Integers  # and what of it was waited for
@@ -43,10 +43,12 @@ class Ledger:
     # By delivery alone: of that share what lies before the forward pass, in none of these spans;
     # -1 where no forward pass follows, or nobody noted who asked
     between_ns: Integers
+    ending_ns: Integers  # of that share, in which workers of loaders ended; not in ``between_ns``
 
     def __init__(self, n_deliveries: int, stages: StageTable) -> None:
         self.stages = stages
         self.between_ns = np.full(n_deliveries, -1, dtype=np.int64)
+        self.ending_ns = np.zeros(n_deliveries, dtype=np.int64)
         for name in TABLES:
             setattr(self, name, np.zeros((n_deliveries + 1, len(stages)), dtype=np.int64))
 

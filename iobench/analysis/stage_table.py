@@ -93,6 +93,7 @@ class Lanes(msgspec.Struct, frozen=True):
     lane_process: NDArray[np.int64]  # the process of each such thread
     # What the loop did between deliveries; moving a batch to a device is of it there
     compute: NDArray[Any]
+    ends: NDArray[Any]  # what it waited, between deliveries, for the workers of a loader to end
     submissions: NDArray[Any]  # each begins when its batch was submitted to a loading process
     # Of threads that were held back, by lane and time: lane that was, time of release, time it went
     # on, lane that released it, -1 where that was the training loop
@@ -128,6 +129,7 @@ def find_lanes(profile: RunData, loop: TrainingLoop) -> Lanes:
         pool_lane=lane.reshape(-1).astype(np.int64),
         lane_process=lanes >> 32,
         compute=spans[main & compute & ~rounds],
+        ends=spans[main & (kind == Kind.SHUTDOWN) & ~waited],
         submissions=submissions[submissions["detail"] == 0],
         releases=_releases(profile, submissions, lanes),
         startups=spans[kind == Kind.STARTUP],

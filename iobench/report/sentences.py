@@ -283,8 +283,10 @@ def _of_detailed(diagnosis: Diagnosis) -> Iterator[str]:
 
 def loader_words(each: LoaderExposure) -> str:
     """Return what a loader is called."""
-    number = units.UNKNOWN if each.number is None else each.number
     named = ", ".join(filter(None, (each.name, each.role)))
+    if each.number is None and each.name:
+        return named  # the loop itself, or what hands it batches
+    number = units.UNKNOWN if each.number is None else each.number
     return f"loader {number} ({named})" if named else f"loader {number}"
 
 

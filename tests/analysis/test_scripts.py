@@ -11,7 +11,7 @@ from schedules import Script, epochs, exposed, phases, pool
 from iobench.analysis.diagnosis import diagnosis_of
 from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.exposure import step_statistics
-from iobench.analysis.exposure_figures import BEFORE_FORWARD
+from iobench.analysis.exposure_figures import BEFORE_FORWARD, ENDING
 from iobench.analysis.processes import other_loops
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
@@ -579,6 +579,22 @@ def test_other_passes_before_the_first_step_are_none(change):
         for _ in range(4):
             step(script)
     assert rank_of(script).exposure.n_initial == 0
+
+
+def test_an_iterator_that_is_left_for_each_step_ends_its_workers_between_loader_and_model():
+    script = Script()
+    loader = script.loader()
+    for _ in range(4):
+        passed(script, 0, loader=loader)
+        loader.next()
+        of = {"sample": loader.round, "label": "between", "flags": Flag.DETAIL}
+        script.spend(Kind.OTHER, 0, **of)
+        script.compute(2)
+        script.spend(Kind.SHUTDOWN, 40)
+        script.compute(1)
+        step(script)
+    whole = rank_of(script).exposure.whole
+    assert whole.between_ns == {BEFORE_FORWARD: 4 * 3, ENDING: 4 * 40}
 
 
 @pytest.mark.parametrize("generator", ["", "regridded", None])
