@@ -38,7 +38,11 @@ EDGES = (Kind.SAMPLER, Kind.SUBMIT_QUEUE, Kind.COLLATE, Kind.SERIALISE, Kind.UNP
 ERRORS = {
     "ours": (FileFormatError("a.grib: cut short"), FileFormatError, r"^a\.grib: cut short$"),
     "plugin": (SchemaError("a.grib: other schema"), FileFormatError, "other schema"),
-    "other": (ZeroDivisionError("twice\nover"), WorkerError, "^worker-0: sample 4 .*: twice$"),
+    "other": (
+        ZeroDivisionError("twice\nover"),
+        WorkerError,
+        r"^worker-0: sample 4 .*: twice \(.*\)$",
+    ),
     "killed": (None, WorkerError, r"^DataLoader worker \(pid[^\n]*$"),
 }
 
