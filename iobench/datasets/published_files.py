@@ -49,6 +49,8 @@ class Key(msgspec.Struct, frozen=True):
     """What it is, for ``iobench info``: users choose by ``--option NAME=VALUE,VALUE``."""
     parse: Callable[[str], str] | None = None
     """Returns the value that a user's text means."""
+    default: tuple[str, ...] = ()
+    """Values that are taken where none is chosen; by default all that are found."""
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -190,14 +192,11 @@ class PublishedFiles:
 
     @classmethod
     def all_options(cls) -> list[Option]:
-        """Return the options: one for each key that is not among `options`, and those."""
-        own = {each.name for each in cls.options}
-        text = "By default all that are found."
-        of_keys = [
-            Option(key.name, key.text or text, (), key.values, many=True, parse=key.parse)
-            for key in cls.keys
-            if key.name not in own
-        ]
+        """Return the options: one for each key, and `options`."""
+        of_keys = []
+        for key in cls.keys:
+            text = key.text or ("" if key.default else "By default all that are found.")
+            of_keys.append(Option(key.name, text, key.default, key.values, True, key.parse))
         return [*of_keys, *cls.options]
 
     @property

@@ -199,10 +199,10 @@ WRONG = """
     yr patch=99999999999 | expected a whole number from 1, or whole
     yr patch=0 | expected a whole number from 1, or whole
     yr x_range=1 y_range=1,2 | expected start,stop
-    radiation dates=20200101 | knows dataset, date, timestep
+    radiation dates=20200101 | knows date, timestep
     radiation subset=tier-2 | tier-1, 2020
     radiation subset=tier-1 patch=0 | subset cannot be combined with patch
-    radiation hr_units=K~s-1 | knows dataset, date, timestep
+    radiation hr_units=K~s-1 | knows date, timestep
     radiation-tf subset=tier-1 filenum=1 | cannot be combined with filenum
     ens10 date=0102 | date '0102': expected one of 0101, 0104 to 1231
     ens10 date=2018-01-01 | expected one of 0101

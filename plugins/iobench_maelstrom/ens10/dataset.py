@@ -99,7 +99,7 @@ class Ens10(PluginFiles, ChunkedSamples):
             "date", archive.ALL_DATES,
             "Start dates as upstream, MMDD or YYYYMMDD (the year is ignored), separated by commas. "
             "By default all whose files are found.",
-            archive.start_date,
+            lambda text: text[4:] if len(text) == 8 else text,
         ),
     )  # fmt: skip
     tiny, tiny_steps = archive.ALL_DATES[:2], len(archive.DEFAULT_YEARS)

@@ -136,11 +136,6 @@ def valid_time(start: str) -> np.datetime64:
     return day + np.timedelta64(LEAD_HOURS, "h")
 
 
-def start_date(text: str) -> str:
-    """Return the start date (``MMDD``) of ``MMDD`` or ``YYYYMMDD``: the year is ignored."""
-    return text[4:] if len(text) == 8 else text
-
-
 STAND_IN_VERSION = 4
 """Counts up when the same seed gives other bytes."""
 RANDOM_VERSION = 3

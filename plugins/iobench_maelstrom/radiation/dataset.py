@@ -28,7 +28,7 @@ from iobench.datasets import (
     inspect_files,
     only_variables,
 )
-from iobench.errors import FileFormatError, OptionError
+from iobench.errors import FileFormatError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.radiation import files as archive
 
@@ -63,7 +63,11 @@ class Radiation(archive.RadiationFiles, Recipe):
 
     name = "maelstrom-radiation"
     title = "Atmospheric columns and their radiative fluxes, NetCDF (MAELSTROM A3)"
-    keys = (Key("date", DATES), Key("timestep", archive.TIMESTEPS), Key("patch", PATCHES))
+    keys = (
+        Key("date", DATES, "Days: every 30 days of 2020, and four of 2019.", default=("20200101",)),
+        Key("timestep", archive.TIMESTEPS, default=("0",)),
+        Key("patch", PATCHES, default=PATCHES[::2]),
+    )
     left_out: Mapping[str, str] = {
         "time": "files are named by date and time step of the model; none has a time"
     }
@@ -77,14 +81,8 @@ class Radiation(archive.RadiationFiles, Recipe):
     n_columns = (128, 4096, 16960)
     options = (
         archive.SCHEME,
-        Option(
-            "date", "Days: every 30 days of 2020, and four of 2019.", ("20200101",), DATES,
-            many=True,
-        ),
-        Option("timestep", "", ("0",), archive.TIMESTEPS, many=True),
-        Option("patch", "", PATCHES[::2], PATCHES, many=True),
         Option("subset", "Instead of date, timestep and patch.", values=tuple(subsets)),
-    )  # fmt: skip
+    )
 
     def file_url(self, key: FileKey) -> str:
         name = f"{key['prefix']}_{key['date']}00_{key['timestep']}c{key['patch']}.nc"
@@ -102,11 +100,6 @@ class Radiation(archive.RadiationFiles, Recipe):
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
         """Return what the files hold, checked: columns of both files of a pair are the same."""
         half = len(self.file_numbers)
-        if len(files) != 2 * half:
-            raise OptionError(
-                f"{self.name}: {len(files)} files for {half} pairs; give a file of inputs and one "
-                "of outputs for each"
-            )
         opened = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
         for number, file in enumerate(opened):
             names = archive.INPUTS if number < half else OUTPUTS

@@ -219,10 +219,6 @@ class RadiationFiles(PluginFiles):
     def file_keys(self) -> list[FileKey]:
         return self.file_numbers
 
-    @property
-    def is_chosen(self) -> bool:
-        return True
-
     def plugin_arguments(self) -> dict[str, Any]:
         """Return the arguments of the plugin for the files chosen: numbers, but for dates."""
         arguments: dict[str, Any] = {"dataset": self.solver}

@@ -190,8 +190,13 @@ class RadiationTf(archive.RadiationFiles):
     title = "Atmospheric columns and their radiative fluxes, TFRecord (MAELSTROM A3)"
     extras = ("climetlab", "tensorflow")
     keys = (
-        Key("timestep", (*archive.TIMESTEPS, *(f"{day}00" for day in archive.SPLITS_2019))),
-        Key("filenum", IN_2019),
+        Key(
+            "timestep",
+            (*archive.TIMESTEPS, *(f"{day}00" for day in archive.SPLITS_2019)),
+            "Those of 2020, and four dates of 2019.",
+            default=("0",),
+        ),
+        Key("filenum", IN_2019, "Which files of each; of 2020 up to 51.", default=("0",)),
     )
     subsets: Mapping[str, tuple[Sequence[str], ...]] = {
         "tier-1": (("0",), ("0",)),
@@ -212,10 +217,6 @@ class RadiationTf(archive.RadiationFiles):
     options = (
         archive.SCHEME,
         Option("subset", "Instead of timestep and filenum.", values=tuple(subsets)),
-        Option(
-            "timestep", "Those of 2020, and four dates of 2019.", ("0",), keys[0].values, many=True
-        ),
-        Option("filenum", "Which files of each; of 2020 up to 51.", ("0",), IN_2019, many=True),
     )
 
     def file_url(self, key: FileKey) -> str:
