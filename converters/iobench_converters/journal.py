@@ -2,7 +2,7 @@
 
 All of it lies in ``iobench.journal`` in the store's folder and goes when the store is finished::
 
-    plan               digest of the plan, who began it, when its sources were modified
+    plan               digest of the plan, when its sources were modified
     shard-00003.json   a finished shard: its files and checksums
     part-1/            files of shards that part 1 of the work is writing
     part-1.lock        who writes part 1, where there are several
@@ -10,9 +10,7 @@ All of it lies in ``iobench.journal`` in the store's folder and goes when the st
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 from array import array
 from typing import TYPE_CHECKING
 
@@ -48,7 +46,6 @@ class PlanMark(msgspec.Struct, frozen=True):
 
     digest: str
     title: str  # of its plan
-    begun_by: str  # process, host and job
     n_parts: int  # processes that share the shards
     # when each source file was modified last. Not part of the plan: a copy of the sources gives the
     # same store, but shards of one store are of the same state of them
@@ -91,8 +88,7 @@ class Journal:
         if mark.digest != self._plan.digest:
             raise StoreError(
                 f"{self.store} holds an unfinished store of something else (source files, samples "
-                f"or options differ): {mark.title}, begun by {mark.begun_by}; remove it or "
-                "choose another folder"
+                f"or options differ): {mark.title}; remove it or choose another folder"
             )
         if mark.n_parts != self._n_parts:
             raise StoreError(
@@ -104,12 +100,9 @@ class Journal:
 
     def begin(self, ranges: Mapping[str, tuple[float, float]]) -> PlanMark:
         """Note the plan; call it while holding the lock of the store."""
-        job = os.environ.get("SLURM_JOB_ID", "")
-        begun_by = f"process {os.getpid()} on {socket.gethostname()}{f' (job {job})' * bool(job)}"
         mark = PlanMark(
             digest=self._plan.digest,
             title=self._plan.title,
-            begun_by=begun_by,
             n_parts=self._n_parts,
             modified_ns=[modified_ns(file) for file in self._plan.request.files],
             ranges=dict(ranges),

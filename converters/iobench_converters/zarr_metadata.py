@@ -117,11 +117,6 @@ def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ChunkedArray, .
                 f"format zarr: a chunk of {array.chunk_nbytes} bytes of {folder} is more than "
                 "codecs take; choose codec=none, or a smaller inner-chunk or chunk-samples"
             )
-        if not options.codecs.fits(array.chunk_nbytes, array.dtype.itemsize):
-            raise OptionError(
-                f"format zarr: a chunk of {folder} has {array.chunk_nbytes} bytes, which shuffle's "
-                "elementsize does not divide; leave elementsize out"
-            )
         arrays.append(array)
         extent = array.extents.stop
     return tuple(arrays)

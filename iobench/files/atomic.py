@@ -71,16 +71,6 @@ def _full(path: Path) -> str:
     return "the disk is full; free some space"
 
 
-def is_closed(folder: Path) -> bool:
-    """Tell whether nobody has permission to write ``folder``, or where it would have to be made.
-
-    Root could all the same; but such a folder was closed on purpose, so root leaves it alone too.
-    """
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder.is_dir() and not folder.stat().st_mode & 0o222
-
-
 def free_nbytes(folder: Path) -> int | None:
     """Return the bytes free where a folder is; None where nobody tells, as of object stores."""
     if not is_local(folder):

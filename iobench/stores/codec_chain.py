@@ -49,7 +49,7 @@ class CodecChain(NamedTuple):
         configurations: list[dict[str, Any]] = list(map(json.loads, self.codecs))
         for each in configurations:
             if each["id"] == SHUFFLE:
-                each["elementsize"] = each["elementsize"] or itemsize
+                each["elementsize"] = itemsize
         return configurations
 
     def encode(self, chunk: NDArray[Any]) -> memoryview:
@@ -65,11 +65,6 @@ class CodecChain(NamedTuple):
             else:
                 content = codec.encode(content)
         return memoryview(content).cast("B")
-
-    def fits(self, nbytes: int, itemsize: int) -> bool:
-        """Tell whether a chunk of so many bytes has whole elements of each shuffle."""
-        sizes = [each.get("elementsize", 1) for each in self.configurations(itemsize)]
-        return not any(nbytes % size for size in sizes)
 
     def decoder(self, itemsize: int) -> Decode:
         """Return what writes the bytes of a chunk's numbers; it raises StoreError of damage."""
@@ -161,10 +156,9 @@ def _codec(text: str, name: str, given: Mapping[str, str]) -> str:
             values[key] = SHUFFLES.index(value)
     if name == "zstd" and values.get("level", 0) > ZSTD_MOST:  # which zarr-python refuses
         raise OptionError(f"--codec {text}: level: expected {ZSTD_MOST} or less")
-    configuration = load_numcodecs().get_codec({"id": name, **values}).get_config()
-    if name == SHUFFLE:
-        configuration["elementsize"] = values.get("elementsize", 0)  # 0: the size of the numbers
-    return json.dumps(configuration)
+    if name == SHUFFLE and values:
+        raise OptionError(f"--codec {text}: {SHUFFLE}'s elements are the numbers; name it alone")
+    return json.dumps(load_numcodecs().get_codec({"id": name, **values}).get_config())
 
 
 def _plain(chunk: NDArray[Any]) -> NDArray[Any]:

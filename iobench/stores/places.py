@@ -5,7 +5,6 @@ Every item is a folder with a mark in it that iobench wrote when the folder was 
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from contextlib import suppress
@@ -19,8 +18,6 @@ from iobench.files.atomic import (
     OTHER_FOLDER,
     TEMPORARY_SUFFIX,
     free_nbytes,
-    is_closed,
-    is_local,
     storage_errors,
     write_atomically,
 )
@@ -93,12 +90,10 @@ def _home() -> Path:
 def _why_unusable(path: Path) -> str:
     """Return why nothing can be put there, ``""`` if it can; makes the folder."""
     try:
-        if not is_closed(path):
-            path.mkdir(parents=True, exist_ok=True)
-            return "" if os.access(path, os.W_OK | os.X_OK) else "not writable"
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         return error.strerror or str(error)
-    return "not writable"
+    return "" if os.access(path, os.W_OK | os.X_OK) else "not writable"
 
 
 def _check_links(place: Path) -> None:
@@ -127,8 +122,6 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
     """Make the folder ``path`` and mark it as ours; return it. Repeating it is harmless."""
     mark = path / MARK_NAME
     with storage_errors(path):
-        if is_local(path) and is_closed(path):
-            raise PermissionError(errno.EACCES, "not writable", str(path))
         path.mkdir(parents=True, exist_ok=True)
         names = sorted(entry.name for entry in path.iterdir())
         others = [name for name in names if not name.endswith(TEMPORARY_SUFFIX)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,6 @@ from iobench.masking import mask_values
 from iobench.stores.labels import sample_grid
 from iobench.stores.manifest import canonical_json
 from iobench.stores.sample_numbers import count_runs, sample_numbers
-from iobench.stores.shard_writer import ShardPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,13 +68,11 @@ class StoreRequest(msgspec.Struct, frozen=True):
     scheduler: str | None = None
 
     def check_container(self) -> None:
-        """Begin a shard and drop it, so that a format refuses before any sample is made."""
+        """Have the format refuse what it cannot hold before any sample is made."""
         spec = self.index.spec
         if self.encoding is not None:
             spec = self.encoding.stored_spec(spec, guess=True)
         self.fmt.encoder(spec, self.options)
-        with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-            self.fmt.writer(Path(folder), spec, ShardPlan(), self.options).abort()
 
     def plan(self) -> ConversionPlan:
         """Return what decides what the store will hold."""
