@@ -55,7 +55,6 @@ class Source(msgspec.Struct, frozen=True):
     """The dataset, its files and samples, ready to be loaded."""
 
     dataset: Dataset
-    locator: FileLocator
     files: list[Path]
     index: SampleIndex
     place: Path  # where stores and stand-ins are made
@@ -113,7 +112,6 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         screen.note(f"{name}: {len(numbers)} samples, {ends[0]} to {ends[1]}")
     return Source(
         dataset=dataset,
-        locator=locator,
         files=files,
         index=index,
         place=place.path,
