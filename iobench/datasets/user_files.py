@@ -137,6 +137,11 @@ class UserFiles(ChunkedSamples):
                 f"files have samples of the same {' and '.join(dims)}: all are kept, so leave "
                 "files out where that is not meant",
             )
+        elif len(joined) > 1 and all(each.is_time and each.order is None for each in along):
+            self.notes += (
+                f"files whose values of {' and '.join(dims)} overlap stay in order: no window "
+                "crosses from one into another, so sort them into one where that is not meant",
+            )
         ordered = [joined[number] for number in rows.order]
         self.keep_files([only_variables(file, names) for file in ordered], dims)
         if self.notes:

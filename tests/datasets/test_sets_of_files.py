@@ -148,6 +148,14 @@ def test_samples_of_a_time_that_is_there_twice_are_kept_with_a_note(
     np.testing.assert_array_equal(found, np.concatenate([R[:3], R[slice(*days)]]))
 
 
+def test_files_whose_times_overlap_stay_in_their_order_with_a_note(tmp_path, load, caplog):
+    for n in (0, 1):
+        write(fields(0, 6).isel(time=slice(n, None, 2)), tmp_path / f"{n}.nc")
+    found = load(tmp_path / "0.nc", tmp_path / "1.nc")["r"]
+    assert "files whose values of time overlap stay in order" in caplog.text
+    np.testing.assert_array_equal(found, R[[0, 2, 4, 1, 3, 5]])
+
+
 @pytest.mark.long
 def test_commands_say_it_as_the_loader_does(tmp_path, opened, capsys):
     write(fields(0, 3), tmp_path / "a.nc")
