@@ -201,6 +201,17 @@ class ExtentStore:
         """
         return read_index(self.path, self.manifest)
 
+    def to_xarray(self) -> Any:
+        """Return the store as an ``xarray.Dataset`` that reads samples as they are asked for.
+
+        Dimensions, coordinates and attributes are those that the store's source has, times are
+        decoded; ``attrs["splits"]`` has the numbers of each split's samples. Raises
+        MissingExtraError where xarray is not installed.
+        """
+        from iobench.stores.xarray_view import store_dataset
+
+        return store_dataset(self)
+
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""
         if self._files is not None:
