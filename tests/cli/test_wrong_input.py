@@ -140,8 +140,6 @@ WRONG = {
         RUN --quarterly | recipe.json
     """,
     "verify": """
-        mine --against own.nc --share 0 | --share
-        mine --share 0.5 | --against
         empty | iobench.json
         mine --against other.nc | mine
     """,
