@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
-import threading
 import weakref
+from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,14 @@ OWN_NBYTES = 1 << 20
 """Less than this comes from the heap: a page fault each would cost more than it gives back."""
 LENT_NBYTES = 1 << 16
 """Less than this for a sample comes from the heap, which has it ready."""
-MOST_LENT_NBYTES = 256 << 20
-"""What a thread keeps for its next sample, together with what is held of it."""
+MOST_IDLE_NBYTES = 256 << 20
+"""What is kept for the next samples."""
+BOUNDED_SHARE = 4
+"""Of what `pages_used_again` allows that much is kept: the rest is for what is held."""
 MEMORY_SHARE = 0.25
 CEILING_NBYTES = 8 << 30
 ROUNDING = 8
 """Lengths are rounded up by an eighth at most, so that what is about as long fits."""
-THREADS = 8
-"""As many as share what `pages_used_again` allows."""
 
 
 def available_memory_nbytes() -> int:
@@ -83,9 +84,9 @@ def anonymous_pages(nbytes: int) -> mmap.mmap:
 def for_one_sample(nbytes: int) -> NDArray[np.uint8]:
     """Return uninitialised bytes for what one sample is made of.
 
-    Once nobody holds them they serve the next sample of the thread. glibc gives what is freed at
-    the end of its heap back to the system, so that each sample would be made in fresh pages: half
-    of the time that reading numbers takes which lie in a file as they are.
+    Once nobody holds them they serve the next sample, of whichever thread. glibc gives what is
+    freed at the end of its heap back to the system, so that each sample would be made in fresh
+    pages: half of the time that reading numbers takes which lie in a file as they are.
     """
     if nbytes < LENT_NBYTES:
         return np.empty(nbytes, dtype=np.uint8)
@@ -112,7 +113,7 @@ def is_bounded() -> bool:
 
 @contextmanager
 def pages_used_again(limit_nbytes: int) -> Iterator[None]:
-    """Keep less for the next samples: of all threads together about this much."""
+    """Keep less for the next samples, within about this much for all that is made."""
     _limits.append(limit_nbytes)
     try:
         yield
@@ -120,33 +121,44 @@ def pages_used_again(limit_nbytes: int) -> Iterator[None]:
         _limits.remove(limit_nbytes)
 
 
-class _LentMemory(threading.local):
-    """Memory that one thread lent for samples, by length, each with the array made of it.
+class _LentMemory:
+    """Memory that was lent for samples and that nobody holds any more, by length, of all threads.
 
-    Arrays made of that one, and memoryviews of those, keep it alive, in whichever thread.
+    Arrays made of an array that is lent, and memoryviews of those, keep it alive, wherever they
+    are. It comes back from wherever the last of them dies, in the middle of a garbage collection,
+    too: so that takes no lock.
     """
 
     def __init__(self) -> None:
-        self._nbytes = 0
-        self._by_length: dict[int, list[tuple[memoryview, weakref.ref[NDArray[Any]]]]] = {}
+        self._idle: dict[int, deque[memoryview]] = {}
+        self._lent: dict[int, weakref.ref[NDArray[Any]]] = {}
+        self._numbers = itertools.count()
+
+    @property
+    def idle_nbytes(self) -> int:
+        """Bytes that nobody holds."""
+        return sum(length * len(idle) for length, idle in list(self._idle.items()))
 
     def array(self, nbytes: int) -> NDArray[np.uint8]:
         step = (1 << nbytes.bit_length() - 1) // ROUNDING
         length = -(-nbytes // step) * step
-        most = min(MOST_LENT_NBYTES, sum(_limits) // THREADS) if _limits else MOST_LENT_NBYTES
+        bound = sum(_limits) // BOUNDED_SHARE
+        most = min(MOST_IDLE_NBYTES, bound) if _limits else MOST_IDLE_NBYTES
         if length > most:
             return own_pages(nbytes)
-        lent = self._by_length.get(length, [])
-        memory = next((memory for memory, last in lent if last() is None), None)
-        if memory is None:
+        try:
+            memory = self._idle[length].pop()
+        except (KeyError, IndexError):
             memory = np.empty(length, dtype=np.uint8).data
-            if self._nbytes + length > most:  # what is held lives on with who holds it
-                self._nbytes, self._by_length, lent = 0, {}, []
-            self._nbytes += length
-        else:
-            lent = [each for each in lent if each[0] is not memory]
-        array = np.frombuffer(memory, dtype=np.uint8, count=nbytes)
-        self._by_length[length] = [*lent, (memory, weakref.ref(array))]
+        array, number = np.frombuffer(memory, np.uint8, nbytes), next(self._numbers)
+
+        def returned(_: object) -> None:
+            del self._lent[number]
+            if self.idle_nbytes + length > most:
+                self._idle.clear()  # of lengths that nobody may want any more
+            self._idle.setdefault(length, deque()).append(memory)
+
+        self._lent[number] = weakref.ref(array, returned)
         return array
 
 

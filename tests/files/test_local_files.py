@@ -23,7 +23,7 @@ from iobench.files import open_files as module
 from iobench.files.locks import JOURNAL_NAME, LOCK_NAME, find_writer, lock_holder, locked
 from iobench.files.memory import (
     LENT_NBYTES,
-    MOST_LENT_NBYTES,
+    MOST_IDLE_NBYTES,
     OWN_NBYTES,
     array_for_one_sample,
     for_one_sample,
@@ -228,15 +228,22 @@ def test_end_of_file_and_missing_file(files, tmp_path):
         read_extents([(str(tmp_path / "none"), 0, 1)])
 
 
-def test_samples_are_made_in_the_memory_of_those_before() -> None:
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_samples_are_made_in_the_memory_of_those_before(
+    n_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_lent", memory._LentMemory())  # other tests left some in it
+
     def sample() -> list[int]:
         raw = [for_one_sample(LENT_NBYTES + 1000 * n) for n in range(3)]
         arrays = [array_for_one_sample((each.size // 8, 2), "<f4") for each in raw]
         assert all(each.flags.c_contiguous and each.flags.writeable for each in arrays)
         return sorted({each.ctypes.data for each in (*raw, *arrays)})
 
-    with ThreadPoolExecutor(1) as thread:  # one that lent nothing yet
-        first, *others = thread.map(lambda _: sample(), range(4))
+    pools = [ThreadPoolExecutor(1) for _ in range(n_threads)]  # one thread after the other
+    first, *others = [pools[n % n_threads].submit(sample).result(60) for n in range(4)]
+    for pool in pools:
+        pool.shutdown()
     assert len(first) == 6
     assert all(each == first for each in others)
 
@@ -261,16 +268,19 @@ def test_what_is_held_of_a_sample_is_not_written_over() -> None:
 def test_of_samples_no_more_is_kept_than_the_limit(
     limit_nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_lent", memory._LentMemory())  # other tests left some in it
+    monkeypatch.setattr(memory, "_lent", memory._LentMemory())
     with pages_used_again(limit_nbytes) if limit_nbytes else nullcontext():
         assert is_bounded() == bool(limit_nbytes)
-        n = (limit_nbytes // 8 or MOST_LENT_NBYTES) // OWN_NBYTES
-        held = [for_one_sample(OWN_NBYTES) for _ in range(3 * n)]
-        kept = sum(map(len, memory._lent._by_length.values()))
-        assert kept <= n
+        most = limit_nbytes // 4 or MOST_IDLE_NBYTES
+        held = [for_one_sample(OWN_NBYTES) for _ in range(3 * most // OWN_NBYTES)]
         for number, each in enumerate(held):
             each[:] = number % 251
         assert all((each == number % 251).all() for number, each in enumerate(held))
+        del each
+        held.clear()
+        assert 0 < memory._lent.idle_nbytes <= most
+        for_one_sample(most)[:] = 1
+        assert memory._lent.idle_nbytes == most  # the others' went
 
 
 FORK = multiprocessing.get_context("fork")
