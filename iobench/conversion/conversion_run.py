@@ -15,10 +15,12 @@ from iobench.conversion.preparing import prepare
 from iobench.datasets.positions import chosen
 from iobench.datasets.sample_windows import SampledFiles, requested_samples
 from iobench.datasets.setup_processes import stopwatch
+from iobench.errors import StoreError
 from iobench.files.atomic import free_nbytes, is_local
 from iobench.files.urls import remove_tree
 from iobench.recording.clocks import now_ns
 from iobench.registry import find_converter
+from iobench.stores.manifest import MANIFEST_NAME, read_manifest
 from iobench.stores.plan import probe_samples
 from iobench.stores.tally import Tally
 
@@ -113,7 +115,12 @@ def _shard_lines(tally: Tally, sample_nbytes: int, say: Notice) -> Progress:
 def forecast(request: ConvertRequest, screen: Screen) -> tuple[Source, dict[str, Any]]:
     """Return the source of a conversion, and what it would take; nothing is left behind."""
     source, store = prepare(request, screen)
-    planned = store.plan()
+    planned, out = store.plan(), request.out
+    if (out / MANIFEST_NAME).exists() and read_manifest(out).plan != planned.digest:
+        raise StoreError(
+            f"{out}: holds a store made from something else (source files, samples or options "
+            "differ); remove it or name another folder"
+        )
     n_samples = len(planned.samples)
     files = SampledFiles(store.dataset, chosen(store.index.where, planned.samples))
     with requested_samples(store) as producer:
@@ -126,7 +133,7 @@ def forecast(request: ConvertRequest, screen: Screen) -> tuple[Source, dict[str,
     share = n_samples / probe["n_samples"]
     read_nbytes = amplification * files.nbytes()[0] if files else share * probe["read_nbytes"]
     out_nbytes = round(probe["nbytes"] * share)
-    free = free_nbytes(_existing_folder(request.out))
+    free = free_nbytes(_existing_folder(out))
     return source, {
         "n_samples": n_samples,
         "n_shards": planned.n_shards,
