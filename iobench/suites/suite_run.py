@@ -67,18 +67,25 @@ def run_limited(
 
     Its limit is never none: an interrupt as the system's wait begins would not end that.
     """
-    with log.open("w") as file:
-        # A session of its own: what it starts ends with it, and no terminal interrupts it.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-            env=environment,
-        )
+    interrupts: list[int] = []  # while it starts: a process that is not known yet is not ended
+    handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        with log.open("w") as file:
+            # A session of its own: what it starts ends with it, and no terminal interrupts it.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                env=environment,
+            )
+    finally:
+        signal.signal(signal.SIGINT, handler)
     code = None
     try:
+        if interrupts and callable(handler):
+            handler(signal.SIGINT, None)
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(limit_s)
     finally:
