@@ -216,8 +216,7 @@ def test_variables_on_other_levels_have_a_dimension_of_their_own(written, tmp_pa
     assert dims == [("isobaricInhPa",), ("isobaricInhPa_2",), ("isobaricInhPa",), ()]
     out = str(tmp_path / "out")
     assert main(["convert", path, out, "--to", "zarr", "--sample-dim", "time"]) == 0
-    xarray = pytest.importorskip("xarray")
-    stored = xarray.open_zarr(out)
+    stored = iobench.open_store(out).to_xarray()
     found = {name: stored[name].isel(time=0, latitude=0, longitude=0) for name in levels}
     assert float(found["t"].sel(isobaricInhPa=500)) == 1
     assert float(found["z"].sel(isobaricInhPa_2=300)) == 3
