@@ -155,7 +155,7 @@ class DecodedChunk:
         with self._lock:  # whoever holds it waits for nobody
             if not self._is_decoded:
                 if (cache := self._cache()) is not None:
-                    cache.make_room(self.key[0])
+                    cache.drop_for(self.key[0])
                 values = decode(self.key[1], stored, None)
                 if values is not None:
                     values.flags.writeable = False
@@ -433,7 +433,7 @@ class DecodedChunks:
             self.nbytes += chunk.nbytes
             return True
 
-    def make_room(self, row: ChunkRow) -> None:
+    def drop_for(self, row: ChunkRow) -> None:
         """Drop what a chunk of a row will take the place of, so that memory has not both."""
         with _lock:
             if 2 * self.nbytes <= (bound := self._bound_nbytes()):

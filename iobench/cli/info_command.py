@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.cli.documents import (
+    EMPTY,
     error_tables,
     fact_table,
     object_tables,
@@ -74,7 +75,7 @@ def _tables(facts: Mapping[str, Any]) -> Iterator[Table]:
     if sample is not facts:
         whole["sample_nbytes"] = sample["nbytes"]
     several = {key for key, value in whole.items() if _are_objects(value)}
-    empty = {key for key, value in whole.items() if value in (None, "", [], {})}
+    empty = {key for key, value in whole.items() if value in EMPTY}
     yield fact_table(whole, {*IN_TITLE, *IN_TABLES, *several, *empty})
     for key in sorted(several - IN_TABLES, reverse=True):
         yield from object_tables(key.capitalize(), whole[key])
